@@ -8,6 +8,7 @@ from fastmcp.server.context import Context
 from pydantic import Field
 
 from core.records import Answer
+from operations.resolve import remember_use
 from operations.runtime import MAX_RUN_WAIT_SECONDS, Runtime
 from tools.confirm import agree, saying
 from tools.surface import (
@@ -84,6 +85,7 @@ async def run_benchmark(
         wish = await measurement.wish(rt, wanted, target=target, name=name)
     await agree(rt, measurement.to_measure(wish), confirm)
     folder = await measurement.begin(rt, wish)
+    remember_use(rt, wish.found.deployment)
     return await benchmarks.watch(rt, folder, deadline=deadline, tell=saying(ctx))
 
 

@@ -73,14 +73,15 @@ async def test_a_limit_that_no_valid_cell_judges_is_told_with_the_call_that_does
     settings: Settings,
 ) -> None:
     """A window too short for its samples: the next call measures longer, with the same limit."""
-    short = {"contexts": [16], "concurrencies": [1], "cell_seconds": 0.3, "output_tokens": 4}
+    short = {"contexts": [16], "concurrencies": [1], "cell_seconds": 0.05, "output_tokens": 4}
     async with agent_of(settings) as agent:
         await agent.serve("one")
         done = await agent.call("run_benchmark", **short, ttft_ms=500, wait_s=40)
+        assert "last asked from here" in (await agent.call("status_vllm")).structured["summary"]
     assert "nobody can say whether TTFT ≤ 500 ms is met" in done.data["key_decisions"][0]
     step = done.structured["next"][0]
     assert (step["tool"], step["arguments"]["ttft_ms"]) == ("run_benchmark", 500)
-    assert step["arguments"]["cell_seconds"] == pytest.approx(1.2)
+    assert step["arguments"]["cell_seconds"] == pytest.approx(0.2)
 
 
 async def test_a_run_outlives_its_server_and_ends_with_a_report(
