@@ -151,7 +151,7 @@ def test_an_order_is_heard_as_it_was_said(tmp_path: Path, arrivals: Arrivals) ->
     load = Load(arrivals=arrivals, concurrency=3, requests_per_second=2.5)
     workload = Workload(api="chat", seed=7, prefix_share=0.1, dataset="prompts.jsonl")
     job = a_job("http://127.0.0.1:1", tmp_path, load=load, workload=workload, words=[" é", ' "'])
-    job = replace(job, worker=1, workers=2, token_ids=[*job.token_ids])
+    job = replace(job, worker=1, workers=2, token_ids=[*job.token_ids], refuses=["max_tokens"])
     assert worker.order(worker.line(Order(do="prepare", job=job))) == Order(do="prepare", job=job)
 
 
