@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Final, Literal
 
@@ -16,6 +17,7 @@ from core.errors import (
     BrokenStream,
     EndpointError,
     InvalidArgument,
+    ModelNotServed,
     NextStep,
     NotReady,
     RequestRefused,
@@ -297,7 +299,13 @@ async def ask(
         model = await endpoint.model_meant(named)
         gathered = _Heard(clock)
         here = {"target": found.deployment.target, "name": found.name}
-        await _listen(endpoint, question, model, gathered, heard, here)
+        try:
+            await _listen(endpoint, question, model, gathered, heard, here)
+        except ModelNotServed as exc:
+            with suppress(EndpointError):
+                names = [in_quotes(row.id, _NAMED) for row in (await endpoint.models())[:5]]
+                exc.fix = f"Give as `model` of query_vllm what it serves, such as {listed(names)}."
+            raise
     return _answer(found, model, gathered, timed=timed)
 
 

@@ -80,6 +80,7 @@ async def test_one_of_several_models_is_asked_by_its_name(
         assert (await ask(model="adapter")).data["model"] == "adapter"
         refused = await ask(model="nobody")
         assert refused.code == "MODEL_NOT_SERVED"
+        assert 'such as "base", "adapter".' in refused.structured["fix"]
         assert "nobody" in refused.structured["cause"]
 
 
