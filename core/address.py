@@ -1,6 +1,9 @@
 """Where an engine is reached, http(s)://HOST:PORT or unix:PATH, and the headers that open it."""
 
+import os
 import socket
+from contextlib import suppress
+from itertools import count, islice
 from typing import Final
 
 _UNIX: Final = "unix:"
@@ -8,11 +11,28 @@ HTTP: Final = "http://localhost"
 """What is asked for through a socket: a host has to be named, and nobody looks it up."""
 
 
+_LOWEST: Final = 20_000
+_RANGES: Final = 120
+_EACH: Final = 100
+"""Ports of one process, all below 32,768: what systems give to outgoing connections is above."""
+_TURN: Final = count()
+
+
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port of 127.0.0.1 that nobody listens on now.
+
+    An engine listens at the end of its boot, minutes later. Until then no outgoing connection
+    takes it, nor another process that looks for one.
+
+    Raises:
+        OSError: All that this process looks at are taken.
+    """
+    mine = _LOWEST + os.getpid() % _RANGES * _EACH
+    for turn in islice(_TURN, _EACH):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", mine + turn % _EACH))
+            return mine + turn % _EACH
+    raise OSError(f"Ports {mine} to {mine + _EACH - 1} are all taken.")
 
 
 def unix_url(path: str) -> str:

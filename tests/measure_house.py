@@ -73,11 +73,11 @@ MOST_FRAMES: Final = 9
 MOST_NAMING: Final = 3
 MOST_LINES: Final = 49_000
 MOST_FILES: Final = 150
-LINES_NOW: Final = 83_805
+LINES_NOW: Final = 83_825
 """What is left of the way to `MOST_LINES`: whoever takes away lowers it. It is raised only in the
 commit of a capability that owners asked for: 5,200 for leases, leftovers and the split of boots,
 2,450 for carried compile caches and schedules, 2,330 for load from clusters and campaigns,
-1,514 for prices, ends, refusals and neighbours' words that were told wrongly.
+1,534 for prices, ends, refusals and neighbours' words that were told wrongly.
 """
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from backends.local.process import Exit, Folder, Process
 from core.settings import Settings
-from logs.failures import catalogue, meaning
+from logs.failures import USERS, catalogue, meaning
 from tests.conversation import agent_of
 from tests.logs.failures import SEEN
 from tests.stories.noise import LINES, noise, real_boots, remarked, seen_of, stamped, told
@@ -82,8 +82,9 @@ async def test_an_engine_that_is_well_has_nothing_wrong_whatever_its_users_write
             file.writelines(f"{row}\n" for row in real_boots(now - 2500))
             file.writelines(f"{text}\n" for _, text in noise())
         assert remarked(await agent.call("diagnose")) == set()
-        for first in range(0, len(WARNING), SHOWN):
-            size, some = log.stat().st_size, WARNING[first : first + SHOWN]
+        warned = [one for one in WARNING if not USERS.search(one.line)]  # those a judge weighs
+        for first in range(0, len(warned), SHOWN):
+            size, some = log.stat().st_size, warned[first : first + SHOWN]
             with log.open("a", encoding="utf-8") as file:
                 file.writelines(f"{stamped(one.line, now)}\n" for one in some)
             assert remarked(await agent.call("diagnose")) == {one.code for one in some}
