@@ -244,8 +244,8 @@ def calls(
         if now.target == ENDPOINT and step.tool in _OF_OURS:
             continue
         made: NextStep | None = _filled(step, now, spec)
-        if refused and spec and step == NextStep("deploy_vllm"):
-            made = _without_flags(_filled(step, now, spec), refused.cause)
+        if made and refused and spec and step == NextStep("deploy_vllm"):
+            made = _without_flags(made, refused.cause)
         if made:
             once.setdefault(step.tool, made)
     return tuple(once.values())[:_MOST]

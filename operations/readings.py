@@ -174,7 +174,7 @@ class EndpointInfo(Located):
         where = f"{self.openai_base_url} (through {path})" if path else self.openai_base_url
         if self.answers:
             return f"{where} answers, as {self.served_model_name}."
-        return f"{where} does not answer, as {self.name} is {self.state}."
+        return f"{where} does not answer: {self.name} is {self.state}."
 
     def facts(self) -> Mapping[str, Any]:
         kept = {"target", "name", "url", "openai_base_url", "served_model_name", "protection"}

@@ -64,7 +64,7 @@ async def test_nothing_that_looks_or_asks_wakes_it(sleeper: Agent) -> None:
         told = await sleeper.call(tool, **WHERE)
         assert not told.failed, tool
         if tool == "get_endpoint":
-            says = f"does not answer, as {WHERE['name']} is asleep."
+            says = f"does not answer: {WHERE['name']} is asleep."
             assert told.structured["summary"].endswith(says)
     assert (await sleeper.call("status_vllm", **WHERE)).state == "asleep"
 

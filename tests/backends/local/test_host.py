@@ -75,8 +75,11 @@ async def test_what_has_just_ended_takes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_free_port_can_be_claimed() -> None:
-    """It is free when it was given."""
-    claim(free_port())
+    """It is free when it was given, and stays so: systems give no connection one below 32,768."""
+    first, second = free_port(), free_port()
+    claim(first)
+    assert first != second
+    assert max(first, second) < 32_768
 
 
 def test_a_port_that_needs_more_rights_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
